@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,20 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.training_words import WORDS, encode_words
-from keras_xmr.search.backends import Backend, DamagedError, backend_class
+from keras_xmr.search.backends import backend_class
 from keras_xmr.search.descriptions import near_duplicates
 from keras_xmr.search.embedder import Embedder
+from keras_xmr.search.file_changes import compare_files
+from keras_xmr.search.index_vectors import update_vectors
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
 from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
 from keras_xmr.search.photo_index import PATHS, PHOTOS, REFERENCE, VERSION, PhotoIndex
 from keras_xmr.search.photo_table import FileState, Photo, PhotoTable, find_photos
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
+from keras_xmr.utils.files import locked, remove_stale_temporaries
 from keras_xmr.utils.progress import Progress
-from keras_xmr.utils.vectors import Arrays, chunks, select
+from keras_xmr.utils.vectors import Arrays, select
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -274,7 +275,6 @@ class _Builder:
         """
         files = dict(find_photos(self.root, self.path.resolve()))
         known = {path: row for row, path in enumerate(self.photos.paths)}
-        states = self.photos.states()
         is_moved = self.content["root"] != str(self.root)
         if known and not files and not is_moved:
             raise UserError(
@@ -282,14 +282,8 @@ class _Builder:
                 f"mounted? If they have moved, run `index --index={self.path} --images=FOLDER`; "
                 "if they are gone, move the folder of the index away"
             )
-        kept, others = set[int](), {}
-        for path, state in files.items():
-            if is_moved or path not in known or state != states[known[path]]:
-                others[path] = state
-            else:
-                kept.add(known[path])
-        moved = self._find_contents(kept, others)
-        kept |= moved.keys()
+        changes = compare_files(self.photos, self.root, files, trusts_states=not is_moved)
+        kept, others = changes.kept, changes.others
         broken = self.content["broken"]
         if is_moved:
             self._check_moved(len(kept))
@@ -301,34 +295,12 @@ class _Builder:
         changed = {p for p in new if p in known and known[p] not in kept and not is_moved}
         self.summary.kept = len(kept)
         self.summary.removed = len(known) - len(kept) - len(changed)
-        is_other = bool(moved or self.summary.removed or is_moved)
-        self._keep_rows(sorted(kept | {known[path] for path in changed}), moved)
+        is_other = bool(changes.moved or self.summary.removed or is_moved)
+        self._keep_rows(sorted(kept | {known[path] for path in changed}), changes.moved)
         if is_other:
             self.content |= {"root": str(self.root), "finished": False}
             self._save()
         return new, changed
-
-    def _find_contents(self, kept: set[int], others: dict[str, FileState]) -> dict[int, Photo]:
-        """Removes files with the content of a photo, perhaps at another path, from `others`.
-
-        Returns:
-            What these photos are now, by their rows.
-        """
-        moved: dict[int, Photo] = {}
-        if not others:
-            return moved
-        free: dict[str, dict[str, tuple[int, Photo]]] = defaultdict(dict)
-        for row in [row for row in range(len(self.photos)) if row not in kept]:
-            photo = self.photos[row]
-            free[photo.sha256][photo.path] = row, photo
-        sizes = {photo.bytes for photos in free.values() for _, photo in photos.values()}
-        for path, state in list(others.items()):
-            if state[0] not in sizes or not (same := free.get(_checksum(self.root / path), {})):
-                continue
-            row, photo = same.pop(path if path in same else next(iter(same)))
-            moved[row] = replace(photo, path=path, modified=state[1], changed=state[2])
-            del others[path]
-        return moved
 
     def _check_moved(self, kept: int) -> None:
         """Refuses another folder than the indexed one, unless it has most of its photos."""
@@ -405,7 +377,9 @@ class _Builder:
 
     def _finish(self) -> None:
         """Updates the vectors and the near-duplicates."""
-        self._update_vectors(PhotoIndex(self.path, self.content))
+        index = PhotoIndex(self.path, self.content)
+        if not update_vectors(index, self.model, backend_class(self.content["backend"]), self.uri):
+            self.summary.damaged.append(index.vectors_path)
         duplicates = self._near_duplicates()
         self.content["duplicates"] = {str(number): first for number, first in duplicates.items()}
         self.content["finished"] = True
@@ -426,39 +400,6 @@ class _Builder:
         known = {int(number): first for number, first in content["duplicates"].items()}
         return near_duplicates(self.photos, known, compared)
 
-    def _update_vectors(self, index: PhotoIndex) -> None:
-        folder, backend = index.vectors_path, backend_class(self.content["backend"])
-        vectors: Backend | None = None
-        if (folder / MANIFEST).exists():
-            try:
-                vectors = backend.open(folder, writing=True)
-                vectors.remove(np.setdiff1d(vectors.ids, index.ids))
-            except DamagedError:
-                shutil.rmtree(folder)
-                self.summary.damaged.append(folder)
-        missing = np.setdiff1d(index.ids, [] if vectors is None else vectors.ids)
-
-        def sample(size: int) -> np.ndarray:
-            drawn = np.random.default_rng(0).choice(missing, size, replace=False)
-            return self._compute_vectors(index, np.sort(drawn))
-
-        for ids in chunks(missing, 1 << 16):
-            added = self._compute_vectors(index, ids)
-            if vectors is None:
-                options = {"uri": self.uri} if self.uri else {}
-                vectors = backend(folder, added.shape[1:], **options)
-                vectors.begin(len(missing), sample)
-            vectors.add(ids, added)
-        if vectors is not None:
-            vectors.save()
-            vectors.close()
-
-    def _compute_vectors(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
-        embedded = (
-            self.model.prepare(index.embeddings(some), "image") for some in chunks(ids, 1024)
-        )
-        return np.concatenate([index.augmentation.gallery_vectors(some) for some in embedded])
-
 
 def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> None:
     for values in arrays.values():
@@ -472,11 +413,3 @@ def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> 
 
 def _save_archive(arrays: Arrays, path: Path) -> None:
     np.savez(path, **dict(arrays))  # type: ignore[arg-type]
-
-
-def _checksum(path: Path) -> str:
-    """Returns the SHA-256 of a file; empty if it cannot be read."""
-    try:
-        return checksum(path) if path.is_file() else ""
-    except OSError:
-        return ""
