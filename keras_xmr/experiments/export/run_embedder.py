@@ -33,7 +33,8 @@ from keras_xmr.experiments.export.onnx_export import (
 from keras_xmr.experiments.export.saved_model import ExportError, some_inputs
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.frozen_features import ImageEncoder, stores_image_features
+from keras_xmr.experiments.runs.frozen_encoders import ImageEncoder
+from keras_xmr.experiments.runs.frozen_features import stores_image_features
 from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.experiments.runs.weight_files import verify_tokenizer, weights_checksum
 from keras_xmr.model.retriever import Retriever

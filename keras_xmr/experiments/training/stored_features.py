@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from data_pipelines.records import Records
+from data_pipelines.sources import SPLITS, Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.runs.frozen_features import (
+from keras_xmr.experiments.runs.frozen_encoders import (
     CaptionEncoder,
     ImageEncoder,
-    features_for_training,
-    splits_of_training,
+    OpensFeatures,
 )
 from keras_xmr.experiments.training.closed_form_weight import weighted_poolings
 from keras_xmr.experiments.training.expectation import Expected, expectation
@@ -54,8 +54,38 @@ def encoders_of_features(
 
 def with_training_features(records: Records, encoders: Encoders) -> Records:
     """Returns records with the features of these encoders; computes and stores missing ones."""
-    features = {name: features_for_training(encoder, records) for name, encoder in encoders.items()}
-    return replace(records, **features)
+    opened = {name: features_for_training(encoder, records) for name, encoder in encoders.items()}
+    images, captions = opened.get("image_features"), opened.get("caption_features")
+    return replace(records, image_features=images, caption_features=captions)
+
+
+def _splits_of_training(config: Config, records: Records) -> list[Split]:
+    """Returns the splits of which a training and the evaluations after it read features."""
+    needed = {*SPLITS[:2], *config.evaluation.splits}
+    return [split for split in SPLITS if split in needed and split in records.splits]
+
+
+def features_for_training(
+    encoder: ImageEncoder | CaptionEncoder, records: Records
+) -> OpensFeatures:
+    """Computes the features that a training reads; an interrupted computation is resumed.
+
+    Args:
+        encoder: The encoder, frozen, with the weights that it will keep.
+        records: The records.
+
+    Returns:
+        Opens the features of a split, as `encoder.write` returns it.
+
+    Raises:
+        EncoderError: If features are not the same at every step.
+        RecordsError: If a record is damaged, or the disk is full.
+    """
+    splits = _splits_of_training(encoder.config, records)
+    if not len(encoder.store()):
+        # Existing features were written by an encoder that had passed.
+        encoder.check(records)
+    return encoder.write(records, splits)
 
 
 def expected_duration(
@@ -73,7 +103,7 @@ def expected_duration(
     poolings = weighted_poolings(model)
     if not poolings or not encoders:
         return None
-    splits = splits_of_training(config, records)
+    splits = _splits_of_training(config, records)
     expected = []
     for name, encoder in encoders.items():
         count, seconds = encoder.expect(records, splits)

@@ -22,12 +22,9 @@ from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.experiments.build import build_tokenizer
 from keras_xmr.experiments.config.model_section import TowerOptions
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.runs.frozen_features import (
-    CaptionEncoder,
-    ImageEncoder,
-    features_for_training,
-)
+from keras_xmr.experiments.runs.frozen_encoders import CaptionEncoder, ImageEncoder
 from keras_xmr.experiments.training import trainer
+from keras_xmr.experiments.training.stored_features import features_for_training
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 from keras_xmr.utils.errors import ConfigError
 

@@ -23,7 +23,8 @@ from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.calibration import calibrate_run
 from keras_xmr.experiments.export.run_embedder import run_embedder
-from keras_xmr.experiments.runs.frozen_features import CaptionEncoder, with_features
+from keras_xmr.experiments.runs.frozen_encoders import CaptionEncoder
+from keras_xmr.experiments.runs.frozen_features import with_features
 from keras_xmr.metrics.results import Results
 from keras_xmr.search.photo_embedding import embed_folder
 from keras_xmr.utils.sides import SIDES
