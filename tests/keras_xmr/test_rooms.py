@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -117,6 +118,18 @@ def test_every_module_is_in_a_room():
     assert {rooms_of(one) for one in modules()} - {"", "__main__", "experiments"} == set(LEVELS)
     files = {room for room in LEVELS if (ROOT / f"keras_xmr/{room.replace('.', '/')}.py").exists()}
     assert len(LEVELS.keys() - files) <= 25
+
+
+def test_a_name_of_a_file_occurs_once_without_need():
+    # Base classes of families; a command and what it does; a head and the matcher of its kind.
+    needed = {"__init__", "base"}
+    needed |= {"audit", "evaluate", "prepare", "search", "train"} | {
+        "gaussian",
+        "point",
+        "rectangle",
+    }
+    counts = Counter(path.stem for path in modules().values())
+    assert {name for name, count in counts.items() if count > 1} == needed
 
 
 def test_imports_run_one_way():
