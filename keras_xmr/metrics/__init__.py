@@ -36,13 +36,8 @@ from keras_xmr.metrics.measure import (
 )
 from keras_xmr.metrics.names import METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.query_metrics import DiscountedGain, QueryMetric, ReciprocalRank
-from keras_xmr.metrics.ranking import (
-    QueryMetrics,
-    binary_preference,
-    evaluate_direction,
-    ndcg_at,
-    positive_ranks,
-)
+from keras_xmr.metrics.rank_counting import positive_ranks
+from keras_xmr.metrics.ranking import QueryMetrics, binary_preference, evaluate_direction, ndcg_at
 from keras_xmr.metrics.retrieval import (
     RetrievalMetrics,
     bpref,

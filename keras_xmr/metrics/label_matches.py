@@ -7,12 +7,8 @@ import scipy.sparse
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.ranking import (
-    QueryMetrics,
-    evaluate_direction,
-    positive_ranks,
-    summarize,
-)
+from keras_xmr.metrics.rank_counting import positive_ranks
+from keras_xmr.metrics.ranking import QueryMetrics, evaluate_direction, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
+from keras_xmr.metrics.rank_counting import positive_ranks
+from keras_xmr.metrics.ranking import best_ranks, ndcg_at
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:

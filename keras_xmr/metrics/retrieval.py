@@ -11,14 +11,13 @@ from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.accepted_forms import as_judgements
+from keras_xmr.metrics.rank_counting import Ranks, count_ranks
 from keras_xmr.metrics.ranking import (
     RECALL_AT,
     RELEVANT_AT,
     QueryMetrics,
-    Ranks,
     best_ranks,
     binary_preference,
-    count_ranks,
     evaluate_direction,
     ndcg_at,
     summarize,

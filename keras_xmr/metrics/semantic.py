@@ -10,10 +10,8 @@ from typing import Literal
 import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.ranking import (
-    QueryMetrics,
-    refuse_nan,
-)
+from keras_xmr.metrics.rank_counting import refuse_nan
+from keras_xmr.metrics.ranking import QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores, real_numbers
 from keras_xmr.utils.errors import ArgumentError
