@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, Unpack, cast
 
@@ -29,6 +29,7 @@ from keras_xmr.layers.backend import (
     split_seed,
 )
 from keras_xmr.layers.operations import ops
+from keras_xmr.losses.author_checks import check_terms, scores_by
 from keras_xmr.losses.relations import (
     Relations,
     checked_matches,
@@ -137,7 +138,7 @@ class Loss(Part):
                     "matcher is one of keras_xmr.matchers, or a function of both embeddings, not "
                     f"{described(matcher)}"
                 )
-            scores, image, caption = _scores_of(matcher, images, captions), {}, {}
+            scores, image, caption = scores_by(matcher, images, captions), {}, {}
             if self.contract.accepts or self.contract.keys:
                 image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
                 self._check(image, caption, matcher)
@@ -372,36 +373,7 @@ class Loss(Part):
         Raises:
             ArgumentError: If these are not scalars by the names that are declared.
         """
-        name, declared = type(self).__name__, self.contract.terms
-        example = f"{{{', '.join(f'{term!r}: ...' for term in declared or ('value',))}}}"
-        if not declared:
-            raise ArgumentError(
-                f"{name} declares no terms; write CONTRACT = LossContract(terms=(...)) with the "
-                "keys that its compute returns"
-            )
-        if not isinstance(output, Mapping):
-            raise ArgumentError(
-                f"{name}.compute returned {described(output)}; return the terms of the loss as a "
-                f"dict of scalars, {example}"
-            )
-        if set(output) != set(declared):
-            raise ArgumentError(
-                f"{name}.compute returned the terms {sorted(output)}, and CONTRACT declares "
-                f"{sorted(declared)}; make them the same"
-            )
-        for term, value in output.items():
-            is_number = hasattr(value, "dtype") or isinstance(value, float)
-            if not is_number or len(getattr(value, "shape", ())):
-                raise ArgumentError(
-                    f"{name}.compute returned {described(value)} as the term {term!r}; return a "
-                    "scalar, to which keras.ops.mean for instance reduces a tensor"
-                )
-            dtype = keras.backend.standardize_dtype(getattr(value, "dtype", "float32"))
-            if dtype not in ("float32", "float64"):
-                raise ArgumentError(
-                    f"{name}.compute returned {described(value)} as the term {term!r}; losses are "
-                    "float32: keras.ops.cast(..., 'float32')"
-                )
+        check_terms(type(self).__name__, self.contract.terms, output)
 
     def switch_after_warm_up(
         self, step: Step, first: Callable[[], Tensor], then: Callable[[], Tensor]
@@ -433,29 +405,6 @@ class Loss(Part):
             A scalar, or None if no such value is known.
         """
         return None
-
-
-def _scores_of(matcher: Callable[..., object], images: object, captions: object) -> object:
-    """Computes scores by a matcher of one's own.
-
-    Raises:
-        ArgumentError: If it returns no scores, or scores with captions as rows.
-    """
-    scores = matcher(images, captions)
-    if isinstance(scores, (tuple, list, Mapping)):
-        raise ArgumentError(
-            f"the matcher returned a {type(scores).__name__}; it returns scores, a tensor of the "
-            "shape (images, captions)"
-        )
-    of_images, of_captions, found = (
-        tuple(getattr(each, "shape", ())) for each in (images, captions, scores)
-    )
-    expected = of_images[:1] + of_captions[:1]
-    if len(set(expected)) == 2 and found == expected[::-1]:
-        raise ArgumentError(
-            f"the matcher returned scores of the shape {found}, and images are rows: {expected}"
-        )
-    return scores
 
 
 def _shape(value: object) -> Shape | None:
