@@ -179,7 +179,7 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
 def _traced(tokenizer: Tokenizer) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a tokenizer that is traced once, for the pipelines of all validations."""
     signature = [tf.TensorSpec([None], tf.string)]
-    return tf.function(tokenizer.__call__, signature, autograph=False)
+    return tf.function(tokenizer.__call__, signature, autograph=False).get_concrete_function()
 
 
 def feature_batches(features: Features, items: np.ndarray, batch: int) -> tf.data.Dataset:
