@@ -12,8 +12,12 @@ import numpy as np
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.training.cca_start import averages, averages_of_split, standardised
 from keras_xmr.experiments.training.checkpoints import Progress
+from keras_xmr.experiments.training.feature_averages import (
+    averages,
+    averages_of_split,
+    standardised,
+)
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.judgements import Judgements

@@ -14,7 +14,8 @@ from keras_xmr.experiments.config.loader import load_config
 from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.training import cca_start
-from keras_xmr.experiments.training.cca_start import Averages, ClosedForm, begin_at_cca
+from keras_xmr.experiments.training.cca_start import ClosedForm, begin_at_cca
+from keras_xmr.experiments.training.feature_averages import Averages
 from keras_xmr.experiments.training.held_out_ranks import (
     STRENGTHS,
     Prediction,
