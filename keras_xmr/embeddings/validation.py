@@ -103,7 +103,7 @@ def _check_mask_values(mask: np.ndarray, name: str) -> None:
         )
 
 
-def as_scores(given: Any) -> Any:
+def as_scores(given: object) -> Any:
     """Returns a score matrix (N, M) as a float tensor.
 
     Raises:
@@ -213,7 +213,7 @@ def items(embedding: Embedding) -> int | None:
     return next(iter(tensors(embedding).values())).shape[0]
 
 
-def _tensor(value: Any, key: str, name: str) -> Any:
+def _tensor(value: object, key: str, name: str) -> Any:
     rank = RANKS.get(key)
     if rank is not None and is_plain(value, rank):
         return value
@@ -338,7 +338,7 @@ def _as_array(value: object) -> np.ndarray | None:
     return array if array.dtype.kind in "biuf" else None
 
 
-def to_numpy(value: Any) -> Any:
+def to_numpy(value: object) -> Any:
     """Moves a tensor of the current backend to NumPy, without its gradient; others stay."""
     return keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value
 

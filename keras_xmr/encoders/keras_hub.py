@@ -272,7 +272,7 @@ class KerasHubText(_KerasHub):
             features = ops.concatenate([features, BAG_LENGTH * bag[:, None]], axis=-1)
         return features, mask
 
-    def _check_layers(self, backbone: Any) -> None:
+    def _check_layers(self, backbone: keras.Model) -> None:
         if self.bag_of_words and self.output != "average":
             raise self.error("bag_of_words", "it needs output: average")
         if self.layers is None:

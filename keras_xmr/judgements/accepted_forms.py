@@ -90,7 +90,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
     return judgements
 
 
-def _convert_matrix(grades: Any) -> Judgements:
+def _convert_matrix(grades: object) -> Judgements:
     if not scipy.sparse.issparse(grades):
         grades = as_array(grades, "judgements")
         if grades.ndim != 2 or grades.dtype.kind not in "biuf":

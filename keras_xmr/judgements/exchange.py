@@ -76,7 +76,7 @@ def to_qrels(
 
 
 def from_qrels(
-    qrels: Any,
+    qrels: object,
     image_ids: Sequence[object],
     caption_ids: Sequence[object],
     direction: Direction = "text_to_image",
@@ -326,7 +326,7 @@ def _of_queries(
     return judgements, ids[0], ids[1]
 
 
-def entries(given: Any, value: str = "relevance") -> Iterator[tuple[str, str, float]]:
+def entries(given: object, value: str = "relevance") -> Iterator[tuple[str, str, float]]:
     """Yields query, document and number of qrels or a run, in any of the supported forms.
 
     Args:
@@ -355,7 +355,7 @@ def entries(given: Any, value: str = "relevance") -> Iterator[tuple[str, str, fl
         raise ArgumentError(f"dictionaries or rows are expected, not a {type(given).__name__}")
 
 
-def _row(row: Any, value: str) -> tuple[Any, Any, Any]:
+def _row(row: object, value: str) -> tuple[Any, Any, Any]:
     names = _BEIR if isinstance(row, Mapping) else ("query_id", "doc_id", value)
     try:
         query, document, number = (

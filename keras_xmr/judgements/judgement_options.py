@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from keras_xmr.judgements.formats import EXTENDED_COCO, Unjudged
 from keras_xmr.parts.section import Section
@@ -32,7 +31,7 @@ class JudgementOptions(Section):
     `wrong_in_pool`, this applies to images and captions that the source names. The default is true
     for Flickr8K's human judgements, and false for others."""
 
-    def __init__(self, *values: Any, **fields: Any) -> None:
+    def __init__(self, *values: object, **fields: object) -> None:
         # Without keywords, in the order of the fields.
         super().__init__(**dict(zip(type(self).model_fields, values, strict=False)), **fields)
 

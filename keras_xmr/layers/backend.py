@@ -22,7 +22,7 @@ def backend() -> str:
     return str(keras.backend.backend())
 
 
-def map_tiles(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: int) -> list[Tensor]:
+def map_tiles(function: Callable[[Any], list[Tensor]], tiles: object, outputs: int) -> list[Tensor]:
     """Applies a function to one tile after the other, with the memory of one.
 
     Args:
@@ -144,7 +144,7 @@ def in_inference_mode() -> bool:
     return bool(torch.is_inference_mode_enabled())
 
 
-def is_plain(value: Any, rank: int) -> bool:
+def is_plain(value: object, rank: int) -> bool:
     """Says whether a loss takes a value as it is, with PyTorch; with others never."""
     if backend() != "torch":
         return False

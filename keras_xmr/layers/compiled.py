@@ -25,7 +25,7 @@ _KEPT = 64
 
 
 def run(
-    function: Callable[..., Tensor], parts: tuple[Any, ...], *inputs: Any, **options: Any
+    function: Callable[..., Tensor], parts: tuple[Any, ...], *inputs: object, **options: object
 ) -> Tensor:
     """Computes a function, compiled where shapes come again and operations would run one by one.
 
@@ -53,7 +53,7 @@ def run(
     return compiled([variable.value for variable in variables], inputs)
 
 
-def _is_useful(parts: tuple[Any, ...], inputs: Any) -> bool:
+def _is_useful(parts: tuple[Any, ...], inputs: object) -> bool:
     """Says whether operations would run one by one, of parts that are known to compile."""
     if backend() == "torch" or in_autocast():
         return False
@@ -68,7 +68,7 @@ def _is_useful(parts: tuple[Any, ...], inputs: Any) -> bool:
     return is_eager()
 
 
-def is_known(part: Any) -> bool:
+def is_known(part: object) -> bool:
     """Says whether a part is of this package; others may read values, or draw without Keras."""
     return type(part).__module__.startswith("keras_xmr.")
 

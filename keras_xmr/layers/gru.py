@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import keras
 
@@ -34,7 +33,7 @@ class PackedGRU(keras.layers.GRU):
     """
 
     def inner_loop(
-        self, sequences: Tensor, initial_state: Any, mask: Tensor, training: bool = False
+        self, sequences: Tensor, initial_state: object, mask: Tensor, training: bool = False
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Returns the last output (B, units), outputs (B, L, units) or (B, 1, units), the state."""
         lengths = [given.shape[1] for given in (sequences, mask) if given is not None]
@@ -58,7 +57,7 @@ class PackedGRU(keras.layers.GRU):
         return standard and on_tensorflow and not has_dropout and not _DISABLED.get()
 
 
-def bidirectional_gru(units: int, dtype: Any, name: str) -> keras.layers.Bidirectional:
+def bidirectional_gru(units: int, dtype: object, name: str) -> keras.layers.Bidirectional:
     """Makes the states (B, L, units) of a GRU, averaged over both directions."""
     forward = PackedGRU(units, return_sequences=True, dtype=dtype)
     return keras.layers.Bidirectional(forward, merge_mode="ave", dtype=dtype, name=name)

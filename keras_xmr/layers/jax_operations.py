@@ -29,17 +29,17 @@ def logaddexp(x1: jax.Array, x2: jax.Array) -> jax.Array:
     return jnp.logaddexp(x1, x2)
 
 
-def with_gradient(function: Callable[..., Any], values: Any, *constants: Any) -> Any:
+def with_gradient(function: Callable[..., Any], values: object, *constants: object) -> Any:
     """Does what `keras_xmr.layers.backend.with_gradient` says.
 
     Constants are arguments: JAX cannot differentiate a compiled function that has them otherwise.
     """
 
     @jax.custom_vjp
-    def compute(values: Any, *constants: Any) -> Any:
+    def compute(values: object, *constants: object) -> Any:
         return function(values, *constants)[:, 0]
 
-    def forward(values: Any, *constants: Any) -> tuple[Any, Any]:
+    def forward(values: object, *constants: object) -> tuple[Any, Any]:
         both = function(values, *constants)
         return both[:, 0], both[:, 1:]
 

@@ -68,7 +68,9 @@ class MaskedBatchNormalization(keras.layers.BatchNormalization):
         return ops.where(valid[..., None], normalise(features, mask=valid), 0.0)
 
 
-def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers.BatchNormalization:
+def batch_normalization(
+    *, masked: bool = False, **options: object
+) -> keras.layers.BatchNormalization:
     """Returns batch normalisation with the constants of PyTorch, which the published models had.
 
     Several replicas take the statistics of the global batch, so that they train

@@ -22,7 +22,7 @@ def can_pack() -> bool:
 
 
 def run_packed_gru(
-    layer: keras.layers.GRU, sequences: Tensor, initial_state: Any, mask: Tensor | None
+    layer: keras.layers.GRU, sequences: Tensor, initial_state: object, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Runs a GRU over sequences of different lengths without the work of their padding.
 

@@ -47,7 +47,9 @@ def split_seed(seed: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def map_in_order(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: int) -> list[Tensor]:
+def map_in_order(
+    function: Callable[[Any], list[Tensor]], tiles: object, outputs: int
+) -> list[Tensor]:
     """Applies a function to one tile after the other.
 
     `keras.ops.map` would have ten tiles in memory at once, and compute the first one twice.

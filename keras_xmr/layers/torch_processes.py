@@ -19,7 +19,7 @@ def count(group: Any = None) -> int:
     return int(processes.get_world_size(group))
 
 
-def gather_items(tensor: Tensor, group: Any = None) -> Tensor:
+def gather_items(tensor: Tensor, group: object = None) -> Tensor:
     """Concatenates tensors (n, ...) of all processes; n and the lengths of tokens may differ.
 
     The gradient of a process' own items is summed over all processes.
@@ -59,7 +59,7 @@ _FAILED = -1
 """In place of the number of items of a process with an error."""
 
 
-def announce_error(group: Any = None) -> None:
+def announce_error(group: object = None) -> None:
     """Tells processes that ask for the items before them that this one had an error.
 
     Processes that are not told would end with an error of the connection, or wait.
@@ -79,7 +79,7 @@ def _sent(tensor: Tensor) -> torch.dtype:
     return torch.uint8 if tensor.dtype == torch.bool else tensor.dtype
 
 
-def _all(tensor: Tensor, group: Any) -> list[Tensor]:
+def _all(tensor: Tensor, group: object) -> list[Tensor]:
     tensors = [torch.empty_like(tensor) for _ in range(count(group))]
     processes.all_gather(tensors, tensor.contiguous(), group=group)
     return tensors

@@ -27,7 +27,7 @@ i is known to match image i and no other, `diagonal` is true."""
 
 
 def checked_matches(
-    image_ids: ArrayLike | None, positives: Any, images: int | None, captions: int | None
+    image_ids: ArrayLike | None, positives: object, images: int | None, captions: int | None
 ) -> dict[str, Any]:
     """Checks which pairs match: `positives`, `image_ids`, int32 (M,), or `diagonal`.
 
@@ -101,7 +101,7 @@ def _diagonal(count: int, device: str) -> Relations:
 _kept_diagonal = lru_cache(maxsize=16)(_diagonal)
 
 
-def relevance_matrix(loss: str, relevance: Any, shape: tuple[Any, ...]) -> Tensor:
+def relevance_matrix(loss: str, relevance: object, shape: tuple[Any, ...]) -> Tensor:
     """Checks the relevance of captions to images, float32 (N, M).
 
     Raises:
@@ -118,7 +118,7 @@ def relevance_matrix(loss: str, relevance: Any, shape: tuple[Any, ...]) -> Tenso
     return matrix
 
 
-def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
+def _matrix(values: object, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
     """Returns finite numbers of all images and captions, as a tensor of this shape."""
     if is_concrete(values):
         values = as_array(to_numpy(values), name)

@@ -83,7 +83,7 @@ def attend(
 
 def score_in_tiles(
     score: Callable[[Any, Tokens, Tokens], list[Tensor]],
-    weights: Any,
+    weights: object,
     image: Tokens,
     caption: Tokens,
     captions_at_once: int,
@@ -189,7 +189,7 @@ class SCAN(Matcher):
         self.captions_at_once = captions_at_once
 
     def call(self, image: Tokens, caption: Tokens, training: bool = False) -> Tensor:
-        def score(weights: Any, image: Tokens, caption: Tokens) -> list[Tensor]:
+        def score(weights: object, image: Tokens, caption: Tokens) -> list[Tensor]:
             return [self._score(image, caption)]
 
         image, caption = self.checked(image, "image"), self.checked(caption, "text")

@@ -70,7 +70,7 @@ class Matcher(Part):
     CONTRACT = MatcherContract()
     takes_training: bool
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.takes_training = "training" in inspect.signature(cls.call).parameters
 
@@ -234,7 +234,9 @@ class Matcher(Part):
         """Returns the numbers that the augmentation of the query needs of the matcher, by name."""
         return {}
 
-    def score_bound(self, similarity: Tensor, image: Any, caption: Any) -> Tensor | None:
+    def score_bound(
+        self, similarity: Tensor, image: Embedding, caption: Embedding
+    ) -> Tensor | None:
         """Returns an upper bound of the scores of images that the augmentation ranks no higher.
 
         Args:

@@ -34,7 +34,7 @@ class Recall(keras.metrics.Metric):
         k: int = 1,
         direction: Literal["both", "image_to_text", "text_to_image"] = "both",
         name: str | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if k < 1 or direction not in ("both", "image_to_text", "text_to_image"):
             raise ArgumentError(

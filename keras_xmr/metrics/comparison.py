@@ -103,9 +103,9 @@ class Comparison:
 
 
 def compare(
-    scores_a: Any,
-    scores_b: Any,
-    judgements: Any = None,
+    scores_a: object,
+    scores_b: object,
+    judgements: object = None,
     *,
     image_ids: ArrayLike | None = None,
     metrics: Sequence[str] = _METRICS,
@@ -138,7 +138,7 @@ def compare(
 
 def compare_systems(
     systems: Mapping[str, Any],
-    judgements: Any = None,
+    judgements: object = None,
     *,
     image_ids: ArrayLike | None = None,
     metrics: Sequence[str] = _METRICS,
@@ -245,7 +245,7 @@ def difference_rows(
         )
 
 
-def _run(run: Any) -> Mapping[str, np.ndarray] | ScoreMatrices:
+def _run(run: object) -> Mapping[str, np.ndarray] | ScoreMatrices:
     """Returns a run of a system: values of queries, or scores."""
     if not isinstance(run, Mapping):
         return ScoreMatrices.of(run)
@@ -305,7 +305,7 @@ def _stack(
     return stacked
 
 
-def _runs(scores: Any) -> Sequence[Any]:
+def _runs(scores: object) -> Sequence[Any]:
     """Returns the runs of a system: a list of matrices has several; a list of rows is one
     matrix.
     """
@@ -321,7 +321,7 @@ def _runs(scores: Any) -> Sequence[Any]:
     return [scores]
 
 
-def _rank(scores: Any) -> int | None:
+def _rank(scores: object) -> int | None:
     """Returns the number of dimensions of an array or of nested lists; None of the scores of a
     class.
     """

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -124,12 +123,12 @@ def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
 
 
 def per_query(
-    scores: Any,
-    judgements: Any = None,
+    scores: object,
+    judgements: object = None,
     *,
     image_ids: ArrayLike | None = None,
-    labels: Any = None,
-    relevance: Any = None,
+    labels: object = None,
+    relevance: object = None,
     metrics: Sequence[QueryMetric] = (),
 ) -> dict[str, np.ndarray]:
     """Returns all metrics of every query, for tests and plots of one's own.

@@ -126,7 +126,7 @@ class Results(Sequence[Result]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def select(self, **values: Any) -> Results:
+    def select(self, **values: object) -> Results:
         """Returns the rows that have all of these values.
 
         Args:

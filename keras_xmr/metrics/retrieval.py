@@ -121,8 +121,8 @@ def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, f
 
 
 def recall(
-    scores: Any,
-    judgements: Any = None,
+    scores: object,
+    judgements: object = None,
     k: int | Sequence[int] = (1, 5, 10),
     *,
     image_ids: ArrayLike | None = None,
@@ -158,7 +158,7 @@ def recall(
 
 
 def retrieval(
-    scores: Any, judgements: Any = None, *, image_ids: ArrayLike | None = None
+    scores: object, judgements: object = None, *, image_ids: ArrayLike | None = None
 ) -> dict[str, float]:
     """Returns all metrics of both directions, and `rsum`, the sum of the six recalls in percent.
 
@@ -181,8 +181,8 @@ def retrieval(
 
 
 def ndcg(
-    scores: Any,
-    judgements: Any = None,
+    scores: object,
+    judgements: object = None,
     k: int | Sequence[int] = (10,),
     *,
     image_ids: ArrayLike | None = None,
@@ -209,7 +209,7 @@ def ndcg(
 
 
 def bpref(
-    scores: Any, judgements: Any = None, *, image_ids: ArrayLike | None = None
+    scores: object, judgements: object = None, *, image_ids: ArrayLike | None = None
 ) -> dict[str, float]:
     """Computes binary preference of both directions; see `binary_preference`.
 
@@ -231,7 +231,7 @@ def bpref(
     return _means(scores, right, lambda ranks: {"bpref": binary_preference(ranks)})
 
 
-def _one_of(judgements: Any, image_ids: ArrayLike | None) -> Any:
+def _one_of(judgements: object, image_ids: ArrayLike | None) -> Any:
     """Returns judgements, or the row of each caption's image in place of them.
 
     Raises:
@@ -250,7 +250,7 @@ def _checked_k(k: int | Sequence[int]) -> np.ndarray:
 
 
 def _means(
-    scores: Any, judgements: Any, metrics: Callable[[Ranks], dict[str, np.ndarray]]
+    scores: object, judgements: object, metrics: Callable[[Ranks], dict[str, np.ndarray]]
 ) -> dict[str, float]:
     """Returns means of metrics of ranks, over the queries of each direction that have relevant
     items.

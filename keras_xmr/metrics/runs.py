@@ -52,7 +52,7 @@ def to_run(
 
 
 def from_run(
-    run: Any,
+    run: object,
     image_ids: Sequence[Any],
     caption_ids: Sequence[Any],
     direction: Direction = "text_to_image",

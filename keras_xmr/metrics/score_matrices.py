@@ -78,7 +78,7 @@ class ScoreTiles(abc.ABC):
         pairs = sum(len(self.images[row]) * len(self.captions[column]) for row, column in places)
         waiting: deque[Future[None]] = deque()
 
-        def take(row: int, column: int, scores: Any) -> None:
+        def take(row: int, column: int, scores: object) -> None:
             work(row, column, np.asarray(scores))
 
         with (
@@ -119,7 +119,7 @@ Matrix = np.ndarray | ScoreTiles
 _WHOLE = 1 << 53
 
 
-def real_numbers(given: Any, name: str) -> np.ndarray:
+def real_numbers(given: object, name: str) -> np.ndarray:
     """Returns an array of real numbers that float64 holds exactly; longdouble becomes float64.
 
     Args:
@@ -168,7 +168,7 @@ class ScoreMatrices:
     other: Matrix | None = None
 
     @classmethod
-    def of(cls, scores: Any) -> ScoreMatrices:
+    def of(cls, scores: object) -> ScoreMatrices:
         """Returns score matrices of one matrix that ranks both, or of the output of a re-ranker.
 
         A tuple may be two matrices, or the rows of one.

@@ -77,7 +77,7 @@ class Retrieval:
         self._captions.append(self._prepare(captions))
         self._image_ids += [ids[row] for row in rows.tolist()]
 
-    def result(self, judgements: Any = None) -> dict[str, float]:
+    def result(self, judgements: object = None) -> dict[str, float]:
         """Returns the metrics of `retrieval`: `i2t_recall_1` and so on, and `rsum`.
 
         Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -82,7 +82,7 @@ class Chunks:
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
         return self._each(zeros, body)
 
-    def _each(self, begin: list[Any], body: Any) -> list[Any]:
+    def _each(self, begin: list[Any], body: Callable[..., Any]) -> list[Any]:
         """Runs a loop body on all chunks, one after another, and returns its last results."""
         _, results = tf.while_loop(
             lambda number, _: number < self._count,

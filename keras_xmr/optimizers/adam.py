@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.optimizers.base import PartwiseLearningRates
+from keras_xmr.optimizers.base import PartwiseLearningRates, Rate
 from keras_xmr.parts.option_types import BelowOne, NonNegativeFloat, PositiveFloat
+from keras_xmr.parts.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -26,18 +25,20 @@ class Adam(PartwiseLearningRates, keras.optimizers.Adam):
 
     def __init__(
         self,
-        learning_rate: Any = 1e-3,
+        learning_rate: Rate = 1e-3,
         *,
         beta_1: BelowOne = 0.9,
         beta_2: BelowOne = 0.999,
         epsilon: PositiveFloat = 1e-8,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(
             learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, **kwargs
         )
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         dtype, index = variable.dtype, self._get_variable_index(variable)
         rate = ops.cast(learning_rate, dtype) * self.factor(variable)
         if self.amsgrad:
@@ -78,21 +79,23 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        learning_rate: Any = 1e-3,
+        learning_rate: Rate = 1e-3,
         *,
         beta_1: BelowOne = 0.9,
         beta_2: BelowOne = 0.999,
         epsilon: PositiveFloat = 1e-8,
         weight_decay: NonNegativeFloat = 0.01,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, **kwargs)
         self.decay = weight_decay
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         rate = ops.cast(learning_rate, variable.dtype) * self.factor(variable)
         self.assign_sub(variable, variable * rate * self.decay)
         super().update_step(gradient, variable, learning_rate)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         return super().get_config() | {"weight_decay": self.decay}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 from keras import ops
 
-from keras_xmr.optimizers.base import PartwiseLearningRates
+from keras_xmr.optimizers.base import PartwiseLearningRates, Rate
 from keras_xmr.parts.option_types import BelowOne, Fraction, NonNegativeFloat, PositiveFloat
+from keras_xmr.parts.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -35,7 +36,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 1e-3,
+        learning_rate: Rate = 1e-3,
         *,
         beta_1: BelowOne = 0.9,
         beta_2: BelowOne = 0.999,
@@ -44,7 +45,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         delta: PositiveFloat = 0.1,
         wd_ratio: Fraction = 0.1,
         nesterov: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(learning_rate=learning_rate, **({"name": "adamp"} | kwargs))
         self.beta_1 = beta_1
@@ -55,7 +56,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         self.wd_ratio = wd_ratio
         self.nesterov = nesterov
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
@@ -64,7 +65,9 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         )
         self._channel_axes = [_channel_axis(variable) for variable in variables]
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         dtype = variable.dtype
         rate = ops.cast(learning_rate, dtype) * self.factor(variable)
         gradient = ops.cast(gradient, dtype)
@@ -93,8 +96,8 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * perturbation)
 
     def _project(
-        self, weight: Any, gradient: Any, perturbation: Any, channel_axis: int
-    ) -> tuple[Any, Any]:
+        self, weight: Tensor, gradient: Tensor, perturbation: Tensor, channel_axis: int
+    ) -> tuple[Tensor, Tensor]:
         """Removes the radial part of the step where the weight looks scale-invariant."""
         others = tuple(axis for axis in range(len(weight.shape)) if axis != channel_axis)
         # Each sum is taken once, by channel; that over the layer is the sum of those.
@@ -112,7 +115,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         ratio = ops.where(by_channel | by_layer, self.wd_ratio, 1.0)
         return perturbation - weight * radial, ops.cast(ratio, weight.dtype)
 
-    def _is_invariant(self, products: list[Any], size: float) -> Any:
+    def _is_invariant(self, products: list[Tensor], size: float) -> Tensor:
         """Returns whether gradient and weight are nearly orthogonal, by products over
         `size` numbers.
         """
@@ -120,11 +123,11 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         norms = (ops.sqrt(weight) + self.epsilon) * (ops.sqrt(gradient) + self.epsilon)
         return ops.max(ops.abs(both) / norms) < self.delta / size**0.5
 
-    def _radial(self, products: list[Any]) -> Any:
+    def _radial(self, products: list[Tensor]) -> Tensor:
         """Returns the coefficient of the weight in the step."""
         return products[3] / ops.square(ops.sqrt(products[0]) + self.epsilon)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         return super().get_config() | {
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
@@ -136,7 +139,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         }
 
 
-def _channel_axis(variable: Any) -> int | None:
+def _channel_axis(variable: keras.Variable) -> int | None:
     """Returns the axis of the output channels; None for vectors in PyTorch.
 
     The bias of a GRU is a matrix in Keras, but two vectors in the original.

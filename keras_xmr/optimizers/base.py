@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+
+import keras
+
+Rate = float | keras.optimizers.schedules.LearningRateSchedule
 
 
 class PartwiseLearningRates:
@@ -13,7 +16,7 @@ class PartwiseLearningRates:
     that multiplies the learning rate by `factor(variable)`.
     """
 
-    def set_factors(self, factors: Iterable[tuple[Any, float]]) -> None:
+    def set_factors(self, factors: Iterable[tuple[keras.Variable, float]]) -> None:
         """Sets the factors; must be called before the optimizer is built.
 
         Args:
@@ -22,12 +25,12 @@ class PartwiseLearningRates:
         """
         self._factors = {id(variable): factor for variable, factor in factors}
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the variables of the optimizer."""
         super().build(variables)  # type: ignore[misc]
         factors = getattr(self, "_factors", {})
         self._factor_by_index = [factors.get(id(variable), 1.0) for variable in variables]
 
-    def factor(self, variable: Any) -> float:
+    def factor(self, variable: keras.Variable) -> float:
         """Returns the factor of a variable of the model."""
         return self._factor_by_index[self._get_variable_index(variable)]  # type: ignore[attr-defined]

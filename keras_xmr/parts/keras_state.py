@@ -52,7 +52,7 @@ class GivenSeed(keras.random.SeedGenerator):
         numbers: Two whole numbers, or an int tensor (2,).
     """
 
-    def __init__(self, numbers: Any) -> None:
+    def __init__(self, numbers: object) -> None:
         self._numbers = numbers
         self._initial_seed = numbers  # Dropout of PyTorch's backend asks for it.
 

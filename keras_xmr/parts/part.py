@@ -29,12 +29,12 @@ class RecordedLayer(keras.layers.Layer):
 
     _arguments: dict[str, object]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         package = cls.__module__.partition(".")[0]
         keras.saving.register_keras_serializable(package=package)(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
         layer = super().__new__(cls, *args, **kwargs)
         # Keras would track a dict that is set as an attribute, before the layer can track any.
         object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
@@ -132,7 +132,7 @@ class Part(Declared, RecordedLayer):
     compiled: dict[object, Any]
     version: int = 0
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
         _check_names(cls, kwargs)
         part = super().__new__(cls, *args, **kwargs)
         if not options_are_checked(cls):

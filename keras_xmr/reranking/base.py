@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,13 +66,13 @@ class Reranker(abc.ABC):
         """Re-ranks both directions of a filled float32 or float64 matrix."""
 
 
-def check_count(name: str, value: Any) -> None:
+def check_count(name: str, value: object) -> None:
     """Refuses an option that is not a whole number from 1 on."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ArgumentError(f"{name} must be a whole number and at least 1, got {value!r}")
 
 
-def check_scale(name: str, value: Any, from_zero: bool = False) -> None:
+def check_scale(name: str, value: object, from_zero: bool = False) -> None:
     """Refuses an option that is not a finite number above 0, or from 0 on."""
     number = float(value) if isinstance(value, Real) else np.nan
     if not 0 <= number < np.inf or (number == 0 and not from_zero):

@@ -9,7 +9,7 @@ import numpy as np
 from keras_xmr.utils.errors import ArgumentError
 
 
-def as_array(given: Any, name: str) -> np.ndarray:
+def as_array(given: object, name: str) -> np.ndarray:
     """Returns an array of numbers, of nested sequences of them, or of a tensor of any framework.
 
     Tensors may be on any device and may require a gradient. What is in the memory of the processor

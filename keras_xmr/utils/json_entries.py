@@ -32,7 +32,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {key: v[0] if len(v) == 1 else Repeated(v) for key, v in values.items()}
 
 
-def join_lists(content: Any) -> Any:
+def join_lists(content: object) -> Any:
     """Joins the lists of repeated keys of an object of a JSON file; other values stay."""
     if not isinstance(content, dict):
         return content
@@ -101,7 +101,7 @@ def karpathy_keys(images: Sequence[Any]) -> list[str]:
     return [_key(image, name) for image, name in zip(images, names, strict=True)]
 
 
-def _key(image: Any, name: str) -> str:
+def _key(image: object, name: str) -> str:
     id_ = image.get("cocoid") if isinstance(image, dict) else None
     try:
         return name if id_ is None else identifier(id_)
@@ -109,7 +109,7 @@ def _key(image: Any, name: str) -> str:
         return ""
 
 
-def karpathy_path(image: Any) -> PurePosixPath:
+def karpathy_path(image: object) -> PurePosixPath:
     """Returns the file of an image, with its folder if the entry names it."""
     names = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
     return PurePosixPath(*(one for one in names if isinstance(one, str)))

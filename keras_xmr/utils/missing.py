@@ -53,7 +53,7 @@ def placeholder(name: str, message: str, is_module: bool) -> Any:
             called.
     """
 
-    def refuse(*_: Any, **__: Any) -> NoReturn:
+    def refuse(*_: object, **__: object) -> NoReturn:
         raise NotInstalledError(message)
 
     if not is_module:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
 
 from keras_xmr.utils.errors import UserError
 
@@ -38,5 +37,5 @@ class TerminationNotice:
         if self._listens:
             signal.signal(signal.SIGTERM, self._before)
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _note(self, number: int, frame: object) -> None:
         self.given = True

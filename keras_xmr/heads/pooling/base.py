@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from keras_xmr.embeddings.validation import described
 from keras_xmr.parts.contracts import PoolingContract
@@ -32,7 +32,7 @@ class Pooling(Part):
         self.supports_masking = True
         self.dimension = dimension
 
-    def check_output(self, output: Any) -> None:
+    def check_output(self, output: object) -> None:
         """Checks the vectors that `call` has returned.
 
         Raises:

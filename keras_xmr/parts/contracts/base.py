@@ -28,7 +28,7 @@ class Contract(BaseModel):
     when: tuple[tuple[dict[str, object], dict[str, object]], ...] = ()
     only_with: dict[str, dict[str, object]] = {}
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: object) -> None:
         try:
             super().__init__(**fields)
         except ValidationError as error:
@@ -124,7 +124,7 @@ class Declared:
     SEARCH: ClassVar[Any] = None
     DECLARED: ClassVar[Any] = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.DECLARED = vars(cls).get("CONTRACT")
         for name in ("CONTRACT", "SEARCH"):
