@@ -13,9 +13,10 @@ from data_pipelines.options import ImageOptions, TextOptions
 from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.loader import load_config
 from keras_xmr.experiments.config.packaged_configs import find_config
-from keras_xmr.experiments.config.rules import TOWER_PARTS, mistakes
+from keras_xmr.experiments.config.rules import mistakes
 from keras_xmr.experiments.config.schema import Config, RelevanceOptions
 from keras_xmr.experiments.config.train_section import PhaseOptions, TrainOptions
+from keras_xmr.experiments.config.training_rules import TOWER_PARTS
 from keras_xmr.parts.registry import components, options_of
 
 NUMBERS = (0, 0.01, 0.5, 1, 2.5)
