@@ -144,7 +144,7 @@ class Head(Part):
         pooling.name = name
         return pooling
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         pooling = None
         if self._make_pooling is not None:
             # Keras takes two objects with one address for a shared object, such as this pooling

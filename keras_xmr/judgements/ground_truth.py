@@ -352,7 +352,7 @@ def _text(value: object) -> str:
     return string(value)
 
 
-def _ids(path: Path, item: str, ids: Iterable[Any]) -> list[str]:
+def _ids(path: Path, item: str, ids: Iterable[object]) -> list[str]:
     texts = [_text(identifier(id_)) for id_ in ids]
     if len(set(texts)) < len(texts):
         twice = next(id_ for id_ in texts if texts.count(id_) > 1)

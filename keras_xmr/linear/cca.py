@@ -196,7 +196,7 @@ class CanonicalCorrelations:
     def best(
         self,
         dimension: int,
-        grid: Sequence[Any],
+        grid: Sequence[object],
         images: np.ndarray,
         captions: np.ndarray,
         judgements: Judgements,

@@ -249,7 +249,7 @@ class Matcher(Part):
         """
         return None
 
-    def share_parameters_with(self, losses: Iterable[Any]) -> None:
+    def share_parameters_with(self, losses: Iterable[object]) -> None:
         """Uses the scalars that the losses of its model learn and share."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 from keras import ops
@@ -82,5 +82,5 @@ class Recall(keras.metrics.Metric):
         results = {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}
         return results[self.direction]
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         return super().get_config() | {"k": self.k, "direction": self.direction}

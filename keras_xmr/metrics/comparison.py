@@ -137,7 +137,7 @@ def compare(
 
 
 def compare_systems(
-    systems: Mapping[str, Any],
+    systems: Mapping[str, object],
     judgements: object = None,
     *,
     image_ids: ArrayLike | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,8 +16,8 @@ DEPTH = 1000
 
 def to_run(
     scores: Scores,
-    image_ids: Sequence[Any],
-    caption_ids: Sequence[Any],
+    image_ids: Sequence[object],
+    caption_ids: Sequence[object],
     direction: Direction = "text_to_image",
     depth: int = DEPTH,
 ) -> dict[str, dict[str, float]]:
@@ -53,8 +52,8 @@ def to_run(
 
 def from_run(
     run: object,
-    image_ids: Sequence[Any],
-    caption_ids: Sequence[Any],
+    image_ids: Sequence[object],
+    caption_ids: Sequence[object],
     direction: Direction = "text_to_image",
 ) -> np.ndarray:
     """Makes a score matrix of a run.

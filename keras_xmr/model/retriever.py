@@ -458,7 +458,7 @@ class Retriever(keras.Model):
 
     @classmethod
     def from_config(
-        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+        cls, config: dict[str, Any], custom_objects: Mapping[str, object] | None = None
     ) -> Retriever:
         import_parts()
         check_classes(config, custom_objects or {})

@@ -86,7 +86,7 @@ def is_text(text: str) -> bool:
         return False
 
 
-def karpathy_keys(images: Sequence[Any]) -> list[str]:
+def karpathy_keys(images: Sequence[object]) -> list[str]:
     """Returns the keys of the images of a split file: the id (`cocoid`), or the file name.
 
     Some files name the folder of an image and others do not, so it is not a part of the key unless
