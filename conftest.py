@@ -48,7 +48,7 @@ LONGEST = (
     "test_embedder_of_tokens.py",
     "test_comparison.py",
     "test_finite_gradients.py",
-    "test_pages.py",
+    "test_result_pages.py",
     "test_experiment_of_docs.py",
     "test_benchmarks.py",
     "test_kept_features.py",

@@ -155,7 +155,8 @@ class WordTokenizer(Tokenizer):
 
     def __init__(self, vocabulary: Sequence[str], max_words: int) -> None:
         super().__init__()
-        self.vocabulary = list(vocabulary)
+        # A module of TensorFlow would track every word of a list.
+        self.vocabulary = tuple(vocabulary)
         self.max_words = max_words
         keys = tf.constant(self.vocabulary, tf.string)
         ids = tf.range(len(self.vocabulary), dtype=tf.int64)

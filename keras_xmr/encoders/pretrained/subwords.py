@@ -56,7 +56,8 @@ class SubwordTokenizer(Tokenizer):
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self.siglip2 = siglip2
-        self.vocabulary = _vocabulary(tokenizer)
+        # A module of TensorFlow would track every piece of a list.
+        self.vocabulary = tuple(_vocabulary(tokenizer))
         self.start = None if siglip2 else getattr(tokenizer, "start_token_id", None)
         self.end = getattr(tokenizer, "end_token_id", None)
         self.unknown = _unknown(tokenizer)
