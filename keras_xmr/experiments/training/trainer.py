@@ -6,7 +6,6 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -185,7 +184,7 @@ class Trainer:
             return
         if not weighted_poolings(self.model):
             return
-        self._write(self.folder.best_weights)
+        self.checkpoints.save_weights(self.folder.best_weights)
         self._summarize([self.folder.best_weights.name], is_complete=False)
         if self.on_closed_form is not None:
             # Like a finished model, it reads photos and words, not stored features alone.
@@ -295,7 +294,7 @@ class Trainer:
             return
         folder, new, progress = self.folder, [], self.checkpoints.progress
         if not (folder.last_weights.exists() and folder.is_complete):
-            self._write(folder.last_weights)
+            self.checkpoints.save_weights(folder.last_weights)
             new.append(folder.last_weights.name)
         has_best = progress.best > float("-inf") and progress.step
         if has_best and not (folder.best_weights.exists() and folder.is_complete):
@@ -310,9 +309,6 @@ class Trainer:
         load_trained(self.checkpoints.plain, self.config, folder)
         self.model.global_step.assign(self.checkpoints.plain.global_step)
         self._summarize([])
-
-    def _write(self, path: Path) -> None:
-        self.checkpoints.save_weights(path)
 
     def _summarize(self, new: Collection[str], is_complete: bool = True) -> None:
         """Writes the summary of the training, with the choices that the model was made with."""
