@@ -72,6 +72,12 @@ _OF_PEOPLE = ("judged", "expected")
 CORRECTED = ("csv_pretrained_msrm",)
 """Methods that are measured with the correction for hubs, too."""
 METHODS = tuple(name for name in packaged_configs() if name.startswith("csv_pretrained"))
+VARIANTS = {
+    f"{name}_{pixels}_pixels": (name, f"data.image.size={pixels}", f"data.image.resize={pixels}")
+    for name, pixels in (("csv_pretrained", 256), ("csv_pretrained_trained", 352))
+}
+"""Further methods: a config, and its changes. Encoders that train see 256 pixels, and frozen ones
+352; these are the other way round."""
 
 _IMAGE_RIDGES = (3.0, 10.0, 30.0, 100.0)
 _CAPTION_RIDGES = (0.3, 1.0, 3.0, 10.0)
@@ -461,12 +467,13 @@ def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> 
     """The config of a method with the data and the judgements of Flickr8K.
 
     Args:
-        method: The name of the config.
+        method: The name of the config, or of a variant.
         seed: The seed.
         options: Options of the command line.
         *last: Further texts `key=value`, which come last.
     """
     work = options.work
+    name, *changes = VARIANTS.get(method, (method,))
     sets = [
         f"data.source={{name: flickr8k, root: {json.dumps(str(options.flickr8k))}}}",
         "evaluation.judgements=[crowd, experts]",
@@ -476,10 +483,11 @@ def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> 
         f"seed={seed}",
         f"model.image.encoder.preset={options.image_preset}",
         f"model.text.encoder.preset={options.text_preset}",
+        *changes,
         *options.set,
         *last,
     ]
-    return load_config(find_config(method), sets)
+    return load_config(find_config(name), sets)
 
 
 def _prepared(config: Config) -> Experiment:

@@ -295,11 +295,17 @@ def adaptations(fidelity: str | Mapping[str, str | None] | None) -> str:
 
 
 def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
-    """A row per method, of cells by the title of their column."""
+    """A row per method, of cells by the title of their column.
+
+    Results of a part of the photos have no judgements of people, and then no columns of them.
+    """
     rsum = rsum_of(methods)
     pooled = pooled_seeds(rsum.values())
+    has_judged = all("judged" in line for method in methods for line in method.lines)
     judged = {
-        (people, side): r_precision_of(methods, people, side) for people in PEOPLE for side in SIDES
+        (people, side): r_precision_of(methods, people, side)
+        for people in (PEOPLE if has_judged else ())
+        for side in SIDES
     }
     pooled_of = {which: pooled_seeds(runs.values()) for which, runs in judged.items()}
     for method in methods:

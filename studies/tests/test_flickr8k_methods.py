@@ -77,6 +77,15 @@ def test_parts_are_measured_with_and_without(tables):
     assert low < value < high
 
 
+def test_results_of_a_part_of_the_photos_have_rows_without_people(tables):
+    lines = [made_up_line(tables, name, 0, rank) for name, rank in (("cca", 1), ("sum", 2))]
+    for line in lines:
+        del line["judged"]
+    rows = list(tables.rows_of(tables.methods_of(lines)))
+    assert [row["method"] for row in rows] == ["CCA", "CCA + linear InfoNCE"]
+    assert not [column for row in rows for column in row if "R-P" in column]
+
+
 def test_a_random_order_has_its_expectation(tables):
     expected = {people: {"i2t": 0.25, "t2i": 0.5} for people in tables.PEOPLE}
     lines = [made_up_line(tables, "chance", 0, 9) | {"expected": expected}]

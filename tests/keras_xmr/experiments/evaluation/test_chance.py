@@ -99,7 +99,7 @@ def test_a_truth_that_says_otherwise_is_heard(random, agrees):
         ("csv_pretrained", 300, None, "More of them help"),
         ("csv_pretrained", 600, None, None),
         ("csv_pretrained", 6_000, None, "csv_pretrained_trained"),
-        ("csv_pretrained_trained", 600, "lost to csv_pretrained", None),
+        ("csv_pretrained_trained", 600, "gained nothing over csv_pretrained", None),
         ("csv_pretrained_trained", 6_000, None, None),
         ("scenes_pcme", 300, None, None),
     ],
