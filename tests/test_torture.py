@@ -42,7 +42,8 @@ FEATURES = (
 def written(folder: Path, *overrides: str) -> Path:
     """A config in a file, with everything it makes in a folder beside it."""
     path = folder.with_suffix(".yaml")
-    path.write_text(dump_config(models.tiny_config(folder, *overrides)), "utf-8")
+    kept = "export.keep_training_files=true"
+    path.write_text(dump_config(models.tiny_config(folder, kept, *overrides)), "utf-8")
     return path
 
 
@@ -75,7 +76,7 @@ def check_same(whole: Path, broken: Path, into: Path) -> None:
         assert found.keys() == expected.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values, err_msg=name)
-    expected, found = (json.loads(run.metrics("test").read_bytes()) for run in runs)
+    expected, found = (run.results("test").read_text("utf-8") for run in runs)
     assert found == expected
     assert list(runs[1].serving.iterdir())
     assert not list(broken.with_suffix("").rglob(".*"))
