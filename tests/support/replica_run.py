@@ -221,7 +221,7 @@ def gathered(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     if replicas > 1:
         rows %= len(images) // replicas
         images, captions, rows = shared(strategy, (images, captions, rows), replicas)
-    values, slopes = strategy.run(tf.function(step), args=(images, captions, rows))
+    values, slopes = strategy.run(tf.function(step, autograph=False), args=(images, captions, rows))
     local = strategy.experimental_local_results
     found = {f"gathered/slope {n}": local(slope)[0].numpy() for n, slope in enumerate(slopes)}
     assert all(np.abs(slope).max() > 1e-3 for slope in found.values())
