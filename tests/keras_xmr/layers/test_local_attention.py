@@ -11,7 +11,7 @@ def test_gradient_has_no_copy_of_the_weights_for_each_item() -> None:
     features = keras.random.normal((5, 4, 11))
     layer(features)
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradient(features: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             means, _ = layer(features)

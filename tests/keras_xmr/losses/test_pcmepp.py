@@ -54,7 +54,7 @@ def test_pseudo_positives_wait_for_the_warm_up(random):
     loss = ProbabilisticMatching(pseudo_positives=0.5, warmup_steps=2)
     always = ProbabilisticMatching(pseudo_positives=0.5).terms(scores, {}, {}, known)
 
-    @tf.function
+    @tf.function(autograph=False)
     def terms(step):
         return loss.terms(scores, {}, {}, known, step=step)
 

@@ -129,7 +129,7 @@ def test_warm_up_takes_all_negatives_until_its_last_step(random):
     )
     assert everything > hardest
 
-    @tf.function
+    @tf.function(autograph=False)
     def total(step):
         return objective(scores, {}, {}, relations, step=step)[0]
 

@@ -212,7 +212,7 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     loss = VarianceAwareWeighting(sigma="one", margin=0.5, warmup_steps=2)
     positives = np.asarray(POSITIVES)
 
-    @tf.function
+    @tf.function(autograph=False)
     def both(step):
         terms = loss.terms(None, image, caption, {"positives": tf.constant(positives)}, step=step)
         return terms["image_to_text"] + terms["text_to_image"]
