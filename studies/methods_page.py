@@ -28,12 +28,14 @@ CURVE_METHODS = {
     "csv_pretrained": "InfoNCE with CCA, CSLS (`csv_pretrained`)",
     "csv_pretrained_256_pixels": "`csv_pretrained` at 256 pixels",
     "csv_pretrained_trained": "`csv_pretrained_trained`: both encoders train",
+    "csv_pretrained_trained_352_pixels": "`csv_pretrained_trained` at 352 pixels",
 }
 CURVE_GAINS = (
     ("csv_pretrained", "cca_csls"),
     ("csv_pretrained", "sum_csls"),
     ("csv_pretrained_trained", "csv_pretrained"),
     ("csv_pretrained_trained", "csv_pretrained_256_pixels"),
+    ("csv_pretrained_trained_352_pixels", "csv_pretrained"),
     ("csv_pretrained_trained", "sum_csls"),
 )
 FLICKR8K = {
