@@ -27,7 +27,6 @@ def test_what_is_not_tensorflows_runs_without_it(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     settings = {"KERAS_BACKEND": backend, "XLA_FLAGS": QUICK, "PYTHONPATH": PYTHONPATH}
-    settings["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # Where each operation was written.
     command = [sys.executable, "-m", "pytest", "-c", "tests/backends/pytest.ini", "tests/backends"]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True
