@@ -12,10 +12,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
 import raw_data
 import tiny_presets
+from matplotlib.figure import Figure
 
 from keras_xmr.commands import command_names
 from keras_xmr.commands._comparison import plan_runs
@@ -89,8 +89,8 @@ def test_guide_can_be_followed_with_samples(arguments, folder, monkeypatch, caps
     config = load_config(find_config(name), [*small, *overrides])
     monkeypatch.setattr(Experiment, "export", lambda self: None)
     # test_evaluation.py draws a report; to arrange and to draw a dozen pictures takes seconds.
-    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
-    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+    monkeypatch.setattr(Figure, "tight_layout", lambda self: None)
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
     experiment = Experiment(config)
     if prepares:
         experiment.prepare()

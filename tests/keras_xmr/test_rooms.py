@@ -170,6 +170,12 @@ def test_rooms_of_arrays_import_no_framework(room):
     assert lower <= {*OF_ARRAYS, "parts"}
 
 
+def test_pyplot_is_left_to_users():
+    """Its settings are of the whole process, such as how a notebook shows drawings."""
+    drawn = [module for module, path in modules().items() if "matplotlib.pyplot" in imported(path)]
+    assert not drawn
+
+
 def test_graphs_are_not_converted_by_autograph():
     """Where it fails, it asks users to report that to the developers of TensorFlow."""
     for path in modules().values():

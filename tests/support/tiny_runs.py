@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import graphs
-import matplotlib.pyplot as plt
 import models
 import pytest
 from filelock import FileLock
+from matplotlib.figure import Figure
 
 from keras_xmr.experiments import run_evaluation
 from keras_xmr.experiments.build import build_model, build_tokenizer
@@ -94,7 +94,7 @@ def evaluated(run: Experiment) -> tuple[Evaluation, str]:
 
     with pytest.MonkeyPatch.context() as patch, graphs.eager():
         patch.setattr(run_evaluation, "report", keep)
-        patch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
+        patch.setattr(Figure, "tight_layout", lambda self: None)  # It draws all twice.
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             run.evaluate()
     return found[-1], printed.getvalue()

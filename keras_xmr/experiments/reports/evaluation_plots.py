@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
 from keras_xmr.experiments.evaluation.score_curves import (
@@ -35,6 +35,7 @@ from keras_xmr.experiments.reports.pictures import (
     columns,
     labelled,
     panel,
+    panels,
 )
 from keras_xmr.metrics import QueryMetrics, RetrievalMetrics, by_positives, chance, chance_recall
 from keras_xmr.utils.directions import SHORT
@@ -51,7 +52,7 @@ def rank_pictures(evaluation: Evaluation) -> Iterator[Picture]:
 
 
 def _recall_curves(evaluation: Evaluation) -> Picture:
-    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for matcher in evaluation.matchers:
             queries, candidates = _queries(matcher.metrics, direction)
             known = queries.values["rank"][~np.isnan(queries.values["rank"])]
@@ -83,7 +84,7 @@ def _most_judged(matcher: MatcherEvaluation) -> RetrievalMetrics:
 
 
 def _by_positives(evaluation: Evaluation) -> Picture:
-    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for matcher in evaluation.matchers:
             queries, candidates = _queries(_most_judged(matcher), direction)
             bins = by_positives(queries)
@@ -217,7 +218,7 @@ def attention_picture(attention: Attention) -> Picture:
     ]
     names = list(maps[0])[: _COLUMNS_OF_ATTENTION - 1]
     size = (1.35 * (1 + len(names)), 1.42 * photos + 0.3)
-    drawing, axes = plt.subplots(photos, 1 + len(names), figsize=size, squeeze=False)
+    drawing, axes = panels(photos, 1 + len(names), size=size, squeeze=False)
     over = {"cmap": "turbo", "vmin": 0, "alpha": 0.55, "interpolation": "bicubic"}
     for row, pixels, weights in zip(axes, attention.pixels, maps, strict=True):
         for axis, name in zip(row, [None, *names], strict=True):
@@ -272,7 +273,7 @@ def _plane(evaluation: Evaluation) -> Picture:
 
 
 def _ellipse(
-    axis: plt.Axes, embedding: Arrays, number: int, share: float, **style: object
+    axis: Axes, embedding: Arrays, number: int, share: float, **style: object
 ) -> list[float]:
     """Draws the contour of a share of a Gaussian in the plane; returns its means and deviations."""
     mean = np.asarray(embedding["mean"][number], np.float64)

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from keras_xmr.experiments.reports.metric_tables import CHANCE
 from keras_xmr.experiments.reports.pages import data_url
 from keras_xmr.utils.directions import DIRECTIONS
 from keras_xmr.utils.files import atomic_write, replace_atomically
 from keras_xmr.utils.spreadsheets import to_csv
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 
 QUESTIONS = {"image": "image-to-text", "text": "text-to-image"}
 """The direction in which images, or captions, are the queries."""
@@ -54,12 +51,12 @@ class Picture:
     name: str
     title: str
     see: str
-    drawing: plt.Figure
+    drawing: Figure
     header: Sequence[str]
     rows: Iterable[Sequence[object]] = field(default_factory=list)
 
     def write(self, folder: Path) -> dict[str, str]:
-        """Writes PNG and CSV, and closes the drawing.
+        """Writes PNG and CSV.
 
         Returns:
             Title, explanation and address of the picture, for a page.
@@ -82,22 +79,34 @@ def labelled(names: tuple[object, ...], *values: Iterable[object]) -> Rows:
     return [(*names, *cells) for cells in zip(*values, strict=True)]
 
 
-def save_plot(drawing: plt.Figure, path: Path) -> Path:
-    """Writes a drawing as PNG, closes it, and returns the path."""
+def save_plot(drawing: Figure, path: Path) -> Path:
+    """Writes a drawing as PNG, and returns the path."""
     drawing.tight_layout()
-    try:
-        with replace_atomically(path, path.suffix) as temporary:
-            drawing.savefig(temporary, dpi=110)
-    finally:
-        plt.close(drawing)
+    with replace_atomically(path, path.suffix) as temporary:
+        drawing.savefig(temporary, dpi=110)
     return path
 
 
-def panel(
-    title: str, x: str, y: str, size: tuple[float, float] = SIZE
-) -> tuple[plt.Figure, plt.Axes]:
+def panels(
+    rows: int = 1, columns: int = 1, *, size: tuple[float, float], **options: Any
+) -> tuple[Figure, Any]:
+    """Returns a drawing and its panels, as `pyplot.subplots` does.
+
+    `pyplot` itself has settings for a whole process: how a notebook shows the drawings of its user.
+
+    Args:
+        rows: Rows of panels.
+        columns: Panels per row.
+        size: Width and height in inches.
+        **options: Options of `Figure.subplots`.
+    """
+    drawing = Figure(figsize=size)
+    return drawing, drawing.subplots(rows, columns, **options)
+
+
+def panel(title: str, x: str, y: str, size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
     """Returns a drawing with one panel."""
-    drawing, axis = plt.subplots(figsize=size)
+    drawing, axis = panels(size=size)
     axis.set(title=title, xlabel=x, ylabel=y)
     axis.grid(alpha=0.3)
     axis.set_axisbelow(True)
@@ -105,8 +114,8 @@ def panel(
 
 
 def both_directions(
-    draw: Callable[[plt.Axes, str], Iterable[tuple[object, ...]]], label: str, **style: Any
-) -> tuple[plt.Figure, Rows]:
+    draw: Callable[[Axes, str], Iterable[tuple[object, ...]]], label: str, **style: Any
+) -> tuple[Figure, Rows]:
     """Returns a panel per direction, one below the other, with one legend below both.
 
     Args:
@@ -117,7 +126,7 @@ def both_directions(
     Returns:
         The drawing, and the rows of its numbers.
     """
-    drawing, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
+    drawing, axes = panels(2, 1, size=(5.4, 7), sharey=True)
     rows: Rows = []
     for axis, (direction, title) in zip(axes, DIRECTION_TITLES.items(), strict=True):
         rows += draw(axis, direction)
@@ -128,6 +137,6 @@ def both_directions(
     return drawing, rows
 
 
-def legend_below(axis: plt.Axes) -> None:
+def legend_below(axis: Axes) -> None:
     """Adds a legend below a panel."""
     axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.24))

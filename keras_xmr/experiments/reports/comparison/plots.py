@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 
 from keras_xmr.experiments.reports.comparison.method_tables import (
     HEADLINES,
@@ -27,6 +28,7 @@ from keras_xmr.experiments.reports.pictures import (
     labelled,
     legend_below,
     panel,
+    panels,
 )
 from keras_xmr.metrics import RSUM, chance_recall
 from keras_xmr.metrics.bootstrap import mean_of_runs
@@ -64,7 +66,7 @@ def comparison_pictures(
 
 
 def _colours(names: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    colours = plt.get_cmap("tab20" if len(names) > 10 else "tab10")
+    colours = colormaps["tab20" if len(names) > 10 else "tab10"]
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
@@ -107,8 +109,8 @@ def _bars(table: MethodsTable, means: Results) -> Picture:
     }
     columns = min(2, len(shown))
     size = (1.5 + 2.9 * columns, -(-len(shown) // columns) * (0.8 + 0.27 * len(cells)))
-    drawing, axes = plt.subplots(
-        -(-len(shown) // columns), columns, figsize=size, squeeze=False, sharey=True
+    drawing, axes = panels(
+        -(-len(shown) // columns), columns, size=size, squeeze=False, sharey=True
     )
     colours = _colours(list(cells))
     rows: Rows = []
@@ -175,7 +177,7 @@ def _recall(methods: Methods, judgements: str) -> Picture:
         ranks = np.sort(ranks[~np.isnan(ranks)])
         return 100 * np.searchsorted(ranks, at, side="right") / max(len(ranks), 1)
 
-    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: Axes, direction: str) -> Iterator[tuple[object, ...]]:
         at = np.unique(np.geomspace(1, max(galleries[direction], 1), 200).astype(int))
         for name, runs in methods.items():
             curves = np.stack([curve(run, direction, at) for run in runs])
@@ -205,7 +207,7 @@ def _asp(table: MethodsTable) -> Picture:
     cells = table.rows
     colours = _colours(list(cells))
 
-    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for name, row in cells.items():
             at = [n for n in _asp_tops(table) if full_name(direction, f"{_TOP}{n}") in row]
             values = [row[full_name(direction, f"{_TOP}{n}")] for n in at]

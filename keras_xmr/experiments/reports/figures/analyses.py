@@ -6,15 +6,15 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import points
 from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.evaluation.split_evaluation import Arrays, EmbeddedSplit
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
-from keras_xmr.experiments.reports.pictures import SIZE
+from keras_xmr.experiments.reports.pictures import SIZE, panels
 from keras_xmr.losses.pcme import sample_weights
 from keras_xmr.metrics.entropy import TEMPERATURE, embedding_entropy
 from keras_xmr.relevance import relevance_matrix
@@ -27,7 +27,7 @@ _ITEMS = 500
 _LISTED = 10
 
 
-def draw_weights(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_weights(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws the weight of each pair of samples, by its place among all by distance.
 
     Chun et al. 2021, Eq. 5: of images with their first captions, and with captions of other images.
@@ -43,7 +43,7 @@ def draw_weights(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     embedded = embed_split(run.retriever, split, run.tokenizer, run.config)
     images = draw(len(split), _ITEMS)
     captions = np.unique(np.asarray(split.caption_image), return_index=True)[1][images]
-    drawing, axes = plt.subplots(1, 2, figsize=(2 * SIZE[0], SIZE[1]), sharey=True)
+    drawing, axes = panels(1, 2, size=(2 * SIZE[0], SIZE[1]), sharey=True)
     titles = ("images and their captions", "images and captions of others")
     others = np.roll(captions, 1)
     for axis, title, partners, is_match in zip(
@@ -93,12 +93,12 @@ def weights_by_distance(
     return np.array(rows)
 
 
-def draw_entropy(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_entropy(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws the entropy of image embeddings by the number of captions that count, a curve per run.
 
     Wei et al. 2023, Eq. 2: of sets, the mean over the sub-embeddings.
     """
-    drawing, axis = plt.subplots(figsize=(6, 4.2))
+    drawing, axis = panels(size=(6, 4.2))
     most = 1
     for run in runs:
         split = run.embedded_records.split(options.split)
@@ -159,7 +159,7 @@ def _points(embedding: Arrays, name: str) -> np.ndarray:
     return unit_rows(np.asarray(points(dict(embedding))))
 
 
-def draw_caption_list(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_caption_list(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws the captions of the largest relevance to an image, its own ones in green.
 
     Li et al. 2022, Fig. 1a: the relevance of the config, which is CIDEr by default.
@@ -177,7 +177,7 @@ def draw_caption_list(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     pairs = [(f"{row[c]:.3f}  {texts[c]}", owners[c] == options.item) for c in first]
     lines = [(split.image_keys[options.item], False), *((text, True) for text in own)]
     lines += [("", False), (f"{_LISTED} captions by {measure}", False), *pairs]
-    drawing, axis = plt.subplots(figsize=(9, 0.26 * len(lines) + 0.4))
+    drawing, axis = panels(size=(9, 0.26 * len(lines) + 0.4))
     axis.axis("off")
     for number, (text, is_own) in enumerate(lines):
         colour = "tab:green" if is_own else "black"

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from keras_xmr.experiments.evaluation.evaluate import ground_truth, labels_of_files
 from keras_xmr.experiments.evaluation.score_curves import (
@@ -17,7 +18,7 @@ from keras_xmr.experiments.evaluation.score_curves import (
     precision_by_top,
 )
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
-from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES, SIZE
+from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES, SIZE, panels
 from keras_xmr.experiments.reports.result_tables import own_results
 from keras_xmr.metrics.names import METRICS
 from keras_xmr.metrics.results import ANNOTATED
@@ -30,16 +31,16 @@ PLACES = {"name", "output", "records", "fidelity", "paper", "seed"}
 _SWEPT = ("recall_1", "recall_5", "r_precision")
 
 
-def _sides(label: str) -> tuple[plt.Figure, dict[str, plt.Axes]]:
+def _sides(label: str) -> tuple[Figure, dict[str, Axes]]:
     """Makes a panel per direction."""
-    drawing, axes = plt.subplots(1, 2, figsize=(2 * SIZE[0], SIZE[1]))
+    drawing, axes = panels(1, 2, size=(2 * SIZE[0], SIZE[1]))
     for axis, title in zip(axes, DIRECTION_TITLES.values(), strict=True):
         axis.set(title=title, xlabel=label)
         axis.grid(alpha=0.3)
     return drawing, dict(zip(DIRECTION_TITLES, axes, strict=True))
 
 
-def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws recalls and R-Precision against the one option in which runs differ.
 
     Wei et al. 2023, Fig. 8 and 9; Wang et al. 2023, Fig. 4 to 6. Where a query has one right
@@ -66,7 +67,7 @@ def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     return drawing
 
 
-def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws ASP of the first N by relevance, and of all candidates (Li et al. 2022, Fig. 3)."""
     drawing, axes = _sides("N: the most relevant candidates")
     for run in runs:
@@ -90,7 +91,7 @@ def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     return drawing
 
 
-def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws ASP on the validation split by epoch, a curve per run (Li et al. 2022, Fig. 4)."""
     drawing, axes = _sides("epoch")
     for run in runs:
@@ -114,7 +115,7 @@ def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     return drawing
 
 
-def draw_pmrp_by_zeta(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_pmrp_by_zeta(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws R-Precision by the labels that may differ, a curve per run (Wang et al., Fig. 7)."""
     drawing, axes = _sides("zeta: labels that may differ")
     for run in runs:

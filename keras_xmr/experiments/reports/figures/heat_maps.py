@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from data_pipelines.batches import image_batches
 from data_pipelines.image_decoding import decode_for_evaluation
@@ -17,6 +17,7 @@ from keras_xmr.embeddings.kinds import points
 from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.evaluation.split_evaluation import Arrays
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
+from keras_xmr.experiments.reports.pictures import panels
 from keras_xmr.model.towers import features_of
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.vectors import unit_rows
@@ -26,7 +27,7 @@ _COLUMNS = 4
 _WIDTH = 30
 
 
-def draw_heat_maps(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_heat_maps(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws the heat map of every sub-embedding of an image, with the caption nearest to it.
 
     The regions are the boxes of a detector, or the cells of a grid of features.
@@ -50,7 +51,7 @@ def draw_heat_maps(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     picture = _picture(run, split, options)
     cells = 1 + len(members)
     rows, columns = math.ceil(cells / _COLUMNS), min(cells, _COLUMNS)
-    drawing, axes = plt.subplots(rows, columns, figsize=(3 * columns, 3.5 * rows), squeeze=False)
+    drawing, axes = panels(rows, columns, size=(3 * columns, 3.5 * rows), squeeze=False)
     for axis in axes.flat[cells:]:
         axis.axis("off")
     for number, axis in enumerate(axes.flat[:cells]):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.artist import setp
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 from data_pipelines.image_decoding import decode_for_evaluation
 from keras_xmr.experiments.evaluation.split_embeddings import embed_captions, embed_split
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
+from keras_xmr.experiments.reports.pictures import panels
 from keras_xmr.utils.errors import UserError
 
 GENERIC = "this bird has qxzvqx qxzvqx qxzvqx"
@@ -21,7 +24,7 @@ _CAPTIONS = 60
 """Captions of a class that are drawn."""
 
 
-def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_plane(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws 50 % ellipses by class, images and captions apart, and a generic caption (Fig. 5).
 
     Without classes, the captions of an image are a class. The generic caption has 99 %.
@@ -35,7 +38,7 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     if run.records.label_kind != "class":
         classes = np.arange(len(split))
     drawn = np.unique(classes[classes >= 0])[: options.classes]
-    drawing, axes = plt.subplots(1, 2, figsize=(10, 5.2))
+    drawing, axes = panels(1, 2, size=(10, 5.2))
     for number, name in enumerate(drawn.tolist()):
         colour = f"C{number % 10}"
         for axis, side, chosen in (
@@ -57,11 +60,11 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     low, high = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)
     centre, half = (low + high) / 2, (high - low).max() / 2
     limits = np.stack([centre - half, centre + half], axis=1)
-    plt.setp(axes, xlim=limits[0], ylim=limits[1])
+    setp(axes, xlim=limits[0], ylim=limits[1])
     return drawing
 
 
-def draw_mixtures(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_mixtures(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws two images, halves of both put together, and half of the first (Fig. 8).
 
     Embeddings of more than two dimensions are projected to the plane of most of their variance.
@@ -85,7 +88,7 @@ def draw_mixtures(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     variance = np.exp(np.asarray(found["log_variance"], np.float64))
     centred = mean - mean.mean(axis=0)
     basis = np.linalg.svd(centred, full_matrices=False)[2][:2]
-    drawing, axes = plt.subplots(1, 5, figsize=(14, 3.4), width_ratios=[1, 1, 1, 1, 2])
+    drawing, axes = panels(1, 5, size=(14, 3.4), width_ratios=[1, 1, 1, 1, 2])
     for number, (axis, (name, picture)) in enumerate(zip(axes, pictures.items(), strict=False)):
         axis.imshow(picture)
         axis.set(xticks=[], yticks=[])
@@ -120,7 +123,7 @@ def _in_the_plane(embedding: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _ellipse(
-    axis: plt.Axes, embedding: Mapping[str, Any], number: int, share: float, **style: object
+    axis: Axes, embedding: Mapping[str, Any], number: int, share: float, **style: object
 ) -> None:
     """Draws the contour of a share of a Gaussian in the plane."""
     mean = np.asarray(embedding["mean"][number], np.float64)

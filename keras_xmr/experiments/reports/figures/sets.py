@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
 from data_pipelines.batches import image_batches
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
-from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES
+from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES, panels
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.utils.errors import UserError
@@ -18,16 +19,16 @@ SCALES = tuple(map(float, [1, *range(5, 50, 5), *range(50, 500, 50), *range(500,
 """The axes of Fig. 7: steps of 5 below 50, of 50 below 500, of 100 up to 1,500."""
 
 
-def draw_sub_embedding_correlation(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_sub_embedding_correlation(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws the correlation of the residuals of an image, a panel per run (Fig. 6).
 
     A sub-embedding that the dynamic mask leaves out has no correlation, and is grey.
     """
     size, ratios = (3.4 * len(runs) + 0.6, 3.4), [*([1.0] * len(runs)), 0.05]
-    drawing, axes = plt.subplots(1, len(runs) + 1, figsize=size, width_ratios=ratios)
+    drawing, axes = panels(1, len(runs) + 1, size=size, width_ratios=ratios)
     for axis, run in zip(axes, runs, strict=False):
         values = sub_embedding_correlation(sub_embeddings(run, options))
-        colours = plt.get_cmap("RdBu_r").copy()
+        colours = colormaps["RdBu_r"].copy()
         colours.set_bad("0.8")
         shown = axis.imshow(np.ma.masked_invalid(values), vmin=-1, vmax=1, cmap=colours)
         numbers = [str(number) for number in range(1, len(values) + 1)]
@@ -76,13 +77,13 @@ def sub_embeddings(run: Run, options: FigureOptions) -> np.ndarray:
     return np.asarray(found[options.item % size], np.float64)
 
 
-def draw_scale_grid(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+def draw_scale_grid(runs: Sequence[Run], options: FigureOptions) -> Figure:
     """Draws R@1 after fast re-ranking for every pair of scales (Fig. 7)."""
     run = runs[0]
     split = run.records.split(options.split)
     scores = np.asarray(run.score(options.split).image_to_text)
     scales = options.grid or SCALES
-    drawing, axes = plt.subplots(1, 2, figsize=(9.2, 4.2))
+    drawing, axes = panels(1, 2, size=(9.2, 4.2))
     names = ("gamma 1", "gamma 2"), ("lambda 1", "lambda 2")
     for axis, direction, (sums, own) in zip(axes, DIRECTION_TITLES, names, strict=True):
         values = recall_by_scales(scores, np.asarray(split.caption_image), direction, scales)

@@ -6,9 +6,9 @@ import itertools
 import re
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from data_pipelines.text import dropped
 from keras_xmr.experiments.config.loader import load_config
@@ -223,7 +223,7 @@ def evaluation(random):
 
 @pytest.mark.slow
 def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path, monkeypatch):
-    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
+    monkeypatch.setattr(Figure, "tight_layout", lambda self: None)  # It draws all twice.
     assert "asp_top_i2t" not in {picture.name for picture in curve_pictures(evaluation)}
     evaluation.matchers[0].metrics.summary["i2t_asp_top_30"] = 0.5  # One point is no curve.
     by_chance = evaluation.matchers[0].metrics.image_to_text.chance

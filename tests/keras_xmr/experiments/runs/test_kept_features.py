@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import graphs
 import keras
-import matplotlib.pyplot as plt
 import models
 import numpy as np
 import pytest
 import tensorflow as tf
 from datasets import encoded
+from matplotlib.figure import Figure
 from PIL import Image
 
 from keras_xmr.encoders import SmallCNN, WordEmbedding
@@ -217,7 +217,7 @@ def test_further_captions_of_training_are_all_that_is_missing(trained):
 def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(
     trained, monkeypatch, capsys
 ):
-    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
     with graphs.eager():
         trained.evaluate()
     printed = capsys.readouterr().out

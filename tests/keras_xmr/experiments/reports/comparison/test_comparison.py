@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run
+from matplotlib.figure import Figure
 from models import tiny_config
 from PIL import Image
 from tiny_runs import RECURRENT, copy_of
@@ -241,7 +241,7 @@ def test_what_is_no_better_than_chance_is_not_called_the_highest(skills, begins,
 
 @pytest.mark.slow
 def test_reports(folders, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
+    monkeypatch.setattr(Figure, "tight_layout", lambda self: None)  # It draws all twice.
     compare([], folders, tmp_path / "out")
     printed = capsys.readouterr().out
     for text in ("exhaustive truth", "±", "transductive", "Holm", "differences in RSUM"):
