@@ -41,8 +41,8 @@ def labelled_later(page, expected):
 
     At once, the process of the page may end before it has sent what it writes.
     """
-    for _ in range(10):
-        time.sleep(0.2)
+    for seconds in (2.0, *[0.2] * 9):
+        time.sleep(seconds)
         page.open("")
         if page.text("#labelled") == expected:
             break
