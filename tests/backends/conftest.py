@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+
+import graphs
+import pytest
 
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
 if BACKEND != "tensorflow":
@@ -16,3 +20,10 @@ if BACKEND != "tensorflow":
 if BACKEND == "jax":  # test_two_devices.py needs them.
     flags = os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"
     os.environ["XLA_FLAGS"] = " ".join(flags)
+
+
+@pytest.fixture
+def compiled_parts() -> Iterator[None]:
+    """Losses and matchers are compiled as users have it, which other tests do without."""
+    with graphs.compiled_parts():
+        yield

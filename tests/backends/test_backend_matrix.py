@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import backend_matrix
-import graphs
 import pytest
 
 from keras_xmr import losses, matchers
@@ -19,11 +18,7 @@ REWRITTEN = (*IN_JAX, "SCAN")
 # Together half a minute.
 SLOW = dict.fromkeys(("graph", "gradient", "modes", "float64", "state", "scores"), pytest.mark.slow)
 
-
-@pytest.fixture(autouse=True)
-def as_users_have_it():
-    with graphs.compiled_parts():
-        yield
+pytestmark = pytest.mark.usefixtures("compiled_parts")
 
 
 def is_quick(name: str, check: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import graphs
 import keras
 import numpy as np
 import pytest
@@ -15,11 +14,7 @@ BACKEND = keras.backend.backend()
 IDS = np.array([0, 0, 1, 2])
 COMPILES = BACKEND != "torch"
 
-
-@pytest.fixture(autouse=True)
-def as_users_have_it():
-    with graphs.compiled_parts():
-        yield
+pytestmark = pytest.mark.usefixtures("compiled_parts")
 
 
 def points(random, *sizes):
